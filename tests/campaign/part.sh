@@ -1,6 +1,7 @@
 # Sourced by the parts that are scripts: PART.sh HYBRID STATE_FILE SECONDS SEED. Keeps the state in lines "KEY VALUE" and
 # "find TEXT", as tests/campaign/campaign.cpp does.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
+golden=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../golden")
 hybrid=$(realpath -m "$1") state=$(realpath -m "$2") seconds=$3 seed=$4
 end=$((SECONDS + seconds))
 declare -A number=()

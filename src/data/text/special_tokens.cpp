@@ -19,7 +19,8 @@ constexpr const char* kConfig = "tokenizer_config.json";
 json::object object_in(const TokenizerFiles& files, const char* name) {
   const auto file = files.find(name);
   if (file == files.end()) return {};
-  json::value value = parse_json_text(file->second, name);
+  // The tokenizer was made of these files, so they are within its limits.
+  json::value value = parse_json_text(file->second, name, {.max_bytes = file->second.size()});
   return value.is_object() ? std::move(value.get_object()) : json::object{};
 }
 

@@ -139,6 +139,7 @@ std::size_t last_match_between(
 }
 
 std::size_t last_character(std::string_view text, std::size_t first) {
+  if (text.empty()) return 0;
   for (std::size_t i = text.size() - 1; i > 0 && i >= first; --i) {
     if (!is_continuation(text[i])) return i;
   }

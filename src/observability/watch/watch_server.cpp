@@ -158,6 +158,7 @@ bool WatchServer::refresh() {
 
 HttpAnswer WatchServer::answer(const HttpRequest& request) const {
   const std::string& path = request.path;
+  if (!path.starts_with('/')) return not_found();
   if (path == "/metrics")
     return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = prometheus_text(folder_)};
   if (folder_.is_run()) return answer_of_run(folder_.name(), path.substr(1), request);

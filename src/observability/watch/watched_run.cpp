@@ -204,7 +204,8 @@ double WatchedRun::done_share() const {
 
 std::optional<double> WatchedRun::seconds_left() const {
   if (state_ != "running" || planned_steps_ <= last_.step) return {};
-  return (mean_seconds_ + mean_overhead_) * static_cast<double>(planned_steps_ - last_.step);
+  const double steps = static_cast<double>(planned_steps_) - static_cast<double>(last_.step);
+  return (mean_seconds_ + mean_overhead_) * steps;
 }
 
 double WatchedRun::tokens_per_second() const {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/data/tokenizer.h"
+#include "src/data/text/tokenizer_files.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer::testing {
@@ -21,6 +22,14 @@ TEST(SpecialTokens, ComeFromTheFiles) {
   EXPECT_EQ(named.ids, (std::vector<std::int32_t>{599, 600}));
   EXPECT_EQ(named.mask, 600);
   EXPECT_FALSE(special_token_ids_of(*make_byte_tokenizer()).mask.has_value());
+}
+
+TEST(SpecialTokens, ComeFromFilesAboveOneMebibyte) {
+  std::vector<std::string> tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  for (int i = 0; i < 3000; ++i) tokens.push_back(std::to_string(i) + std::string(400, 'x'));
+  const auto tokenizer = make_word_piece_tokenizer(tokens);
+  ASSERT_GT(tokenizer->files().at("tokenizer.json").size(), std::size_t{1} << 20);
+  EXPECT_EQ(special_token_ids_of(*tokenizer).mask, 4);
 }
 
 TEST(WordContinuations, FollowFromLeadingBlanks) {

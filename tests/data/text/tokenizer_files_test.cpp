@@ -51,6 +51,7 @@ TEST(TokenizerFiles, EachKindRoundTrips) {
     EXPECT_EQ(loaded->vocabulary_size(), tokenizer->vocabulary_size());
     EXPECT_EQ(loaded->end_of_text(), tokenizer->end_of_text());
     EXPECT_EQ(loaded->encode(kText), tokenizer->encode(kText));
+    EXPECT_EQ(loaded->last_split_point("", 0), 0u);
     for (std::int32_t id = 0; id < tokenizer->vocabulary_size(); ++id) {
       EXPECT_EQ(loaded->token_bytes(id), tokenizer->token_bytes(id));
     }

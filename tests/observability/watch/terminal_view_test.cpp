@@ -47,6 +47,16 @@ TEST_F(TerminalViewTest, CountsExamplesForNonTextModels) {
   EXPECT_NE(view(run).find("32 examples/s"), std::string::npos) << view(run);
 }
 
+TEST_F(TerminalViewTest, LargestPlannedStepsLeavePositiveTime) {
+  const auto run = begin_run("mine");
+  std::ofstream(run / "config.json") << R"({"training": {"steps": 9223372036854775807}})";
+  JsonlSink(run / "metrics.jsonl").write(step_of(-5));
+  WatchedRun watched(run, "mine");
+  watched.refresh();
+  ASSERT_TRUE(watched.seconds_left());
+  EXPECT_GT(*watched.seconds_left(), 0);
+}
+
 TEST_F(TerminalViewTest, FitsAnyWindowWithoutEscapes) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 30);

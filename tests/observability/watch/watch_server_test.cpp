@@ -220,6 +220,7 @@ TEST_F(WatchServerTest, RejectsForeignHostsAndBadRequests) {
   EXPECT_EQ(status("POST / HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"), "405");
   EXPECT_EQ(status(HttpClient::get("/../config.json")), "404");
   EXPECT_EQ(status(HttpClient::get("/run/mine/")), "404");
+  EXPECT_EQ(status(HttpClient::get("?after=1")), "404");
   EXPECT_EQ(HttpClient(server_->port(), "nonsense\r\n\r\n").rest(), "");
 }
 
