@@ -94,7 +94,8 @@ struct ChangingKey {
 constexpr ChangingKey kChangingConfigKeys[] = {
     {"add_cross_attention", "[false]"}, {"is_causal", "[true]"},
     {"is_encoder_decoder", "[false]"},  {"partial_rotary_factor", "[1]"},
-    {"pruned_heads", "[{}]"},           {"quantization", "[{}]"},  // MLX: its tensors contain codes
+    {"per_layer_config", "[{}]"},       {"pruned_heads", "[{}]"},
+    {"quantization", "[{}]"},  // MLX: its tensors contain codes
     {"rope_interleaved", "[false]"},    {"use_bidirectional_attention", "[false]"},
     {"use_mrope", "[false]"},
 };

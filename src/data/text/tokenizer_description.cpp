@@ -54,7 +54,8 @@ void describe_whole_text(const std::vector<NormalizerStep>& normalizers,
     // There are no blanks to split at if they were replaced.
     const bool never_splits = step.kind == StepKind::kLiteral && step.literal == " " && replaces;
     if (is_metaspace) replaces = true;
-    if (is_metaspace && step.prepend != PreTokenizerStep::Prepend::kNever) prepends = true;
+    if (is_metaspace && step.prepend != PreTokenizerStep::Prepend::kNever)
+      prepends = found.keeps_first_space = true;
     if (!is_metaspace && !never_splits) is_other = true;
   }
   if (!replaces || is_other) return;

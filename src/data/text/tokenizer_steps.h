@@ -60,6 +60,7 @@ struct BpeDescription : TokenList {
   bool composes = false;        // text is converted to NFC first
   bool ignores_merges = false;  // a word equal to a token becomes that token
   bool adds_prefix_space = false;
+  bool keeps_first_space = false;  // no space is added before a text that begins with one
   std::vector<std::pair<std::string, std::string>> merges{};  // in order
 };
 

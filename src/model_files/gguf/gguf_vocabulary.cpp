@@ -294,6 +294,11 @@ GgufVocabulary bpe_vocabulary(const Tokenizer& tokenizer, const std::string& tok
     vocabulary.warnings.emplace_back(
         "llama.cpp does not compose characters (NFC) before tokenizing: texts with separate "
         "accents get other tokens there");
+  if (bpe.keeps_first_space)
+    vocabulary.warnings.emplace_back(
+        "llama.cpp adds a space before all texts, but this tokenizer (Metaspace) not before a "
+        "text that begins with one, nor, with prepend_scheme first, after a special token: such "
+        "texts get other tokens there");
   values = {gguf_text("tokenizer.ggml.model", is_whole ? "llama" : "gpt2"),
             gguf_text("tokenizer.ggml.pre", pre)};
   std::vector<double> scores = is_whole ? scores_of(bpe) : std::vector<double>();

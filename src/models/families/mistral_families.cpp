@@ -1,5 +1,8 @@
+#include <boost/json.hpp>
+
 #include "src/models/families/families.h"
 #include "src/models/families/rotary_decoder.h"
+#include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 
@@ -17,6 +20,18 @@ RotaryDecoder inside_mistral3(RotaryDecoder kind) {
   return kind;
 }
 
+/// transformers opens a Mistral folder with layer_types as its model Ministral, whose layers may
+/// differ.
+void mistral_keys(ConfigKeys& keys, ModelConfig& model) {
+  ConfigReader* const reader = keys.reader();
+  const auto* const types = reader == nullptr ? nullptr : reader->find("layer_types");
+  if (types == nullptr) return;
+  const std::string letters = letters_of_layers(
+      *reader, *types, model.layers, {{"full_attention", 'a'}, {"sliding_attention", 'w'}});
+  if (model.window > 0 && letters.find('a') != letters.npos)
+    reader->refuse("layer_types", *types, "\"sliding_attention\" for all layers of sliding_window");
+}
+
 }  // namespace
 
 ModelFamily mistral_family() {
@@ -28,6 +43,7 @@ ModelFamily mistral_family() {
                        .file_kv_heads = 8,
                        .file_context = 131072,
                        .window_keys = WindowKeys::kAll,
+                       .more_keys = mistral_keys,
                        .gguf = GgufLayout{.architecture = "llama", .pairs_rows = true}}));
 }
 

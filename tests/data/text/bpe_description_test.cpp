@@ -74,11 +74,13 @@ TEST_F(BpeDescriptionTest, DescribesWholeTextTokenizers) {
              kReplace, "]}"));
   EXPECT_EQ(llama2.words, BpeWords::kWholeText);
   EXPECT_TRUE(llama2.adds_prefix_space);
+  EXPECT_FALSE(llama2.keeps_first_space);
   const BpeDescription mistral = described(
       R"({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false})",
       "null");
   EXPECT_EQ(mistral.words, BpeWords::kWholeText);
   EXPECT_TRUE(mistral.adds_prefix_space);
+  EXPECT_TRUE(mistral.keeps_first_space);
   EXPECT_EQ(described(R"({"type": "Metaspace", "replacement": "▁", "split": true})", "null").words,
             BpeWords::kOther);
 }

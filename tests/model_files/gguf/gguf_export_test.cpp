@@ -10,6 +10,7 @@
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/core/messages.h"
+#include "src/data/text/tokenizer_files.h"
 #include "src/data/text/tokenizer_steps.h"
 #include "src/files/config_fields.h"
 #include "src/gguf/gguf_special_tokens.h"
@@ -279,6 +280,24 @@ TEST_F(GgufModel, TokenizerHasTokenForEachRow) {
   EXPECT_EQ(
       std::get<std::vector<std::int64_t>>(values.at("tokenizer.ggml.token_type").content).back(),
       5);
+}
+
+TEST_F(GgufModel, WarnsAboutSpacesThatLlamaCppAdds) {
+  ModelConfig config = small("mistral");
+  config.vocabulary = 660;
+  const auto model = made(config, 1);
+  const auto written = [&](const char* name) {
+    const auto tokenizer = load_tokenizer(concat(HT_TEST_DATA_DIR, "/tokenizers/", name, ".json"));
+    const std::filesystem::path path = folder_ / concat(name, ".gguf");
+    export_gguf(*model, {*tokenizer}, "f32", path, stream_);
+    const auto read = load_tokenizer(GgufFile(path));
+    EXPECT_EQ(read->encode("a b"), tokenizer->encode("a b")) << name;
+    return read->encode(" a") == tokenizer->encode(" a");
+  };
+  EXPECT_TRUE(written("llama2_legacy"));
+  EXPECT_EQ(said_.str(), "");
+  EXPECT_FALSE(written("llama2_metaspace"));
+  EXPECT_TRUE(contains(said_.str(), "adds a space before all texts")) << said_.str();
 }
 
 TEST_F(GgufModel, WritesAllEndTokens) {

@@ -488,6 +488,17 @@ TEST_F(FamilyKeys, MixtureWindowLayersMatchTransformers) {
   EXPECT_EQ(read("qwen2_moe", sizes + "false").window, 0);
 }
 
+TEST_F(FamilyKeys, MistralHasWindowsInAllLayersOrNone) {
+  const auto keys = [](const char* window, const std::string& first) {
+    return concat(R"("num_key_value_heads": 2, "sliding_window": )", window,
+                  R"(, "layer_types": [")", first,
+                  R"(", "sliding_attention", "sliding_attention", "sliding_attention"])");
+  };
+  EXPECT_EQ(read("mistral", keys("16", "sliding_attention")).window, 16);
+  EXPECT_EQ(read("mistral", keys("null", "full_attention")).window, 0);
+  expect_refused("mistral", keys("16", "full_attention"), "layer_types: got");
+}
+
 TEST_F(FamilyKeys, SharedExpertIsOptionalAndTopKIsBounded) {
   const std::string sizes = R"("num_key_value_heads": 2, "num_experts": 4,
       "moe_intermediate_size": 8, "shared_expert_intermediate_size": 0, "num_experts_per_tok": )";
@@ -499,7 +510,8 @@ TEST_F(FamilyKeys, SharedExpertIsOptionalAndTopKIsBounded) {
 TEST_F(FamilyKeys, RejectsUnsupportedKeysByName) {
   for (const char* key :
        {R"("partial_rotary_factor": 0.5)", R"("is_causal": false)", R"("rope_interleaved": true)",
-        R"("pruned_heads": {"0": [1]})", R"("is_encoder_decoder": true)"}) {
+        R"("pruned_heads": {"0": [1]})", R"("is_encoder_decoder": true)",
+        R"("per_layer_config": {"1": {"rms_norm_eps": 0.3}})"}) {
     const std::string text(key);
     expect_refused("llama", text, text.substr(1, text.find('"', 1) - 1) + ": got");
   }
