@@ -121,7 +121,7 @@ void PredictorSet::load(const State& state, Trainable& model) {
   for (const Member& member : members_) member.predictor->load(state, model);
 }
 
-Prediction::Prediction(PhaseParts& shared)
+PredictState::PredictState(PhaseParts& shared)
     : parts(shared),
       predictors(config(), shared.setup.make_predictor),
       advisors(make_extrapolation_advisors(shared.config())),
@@ -130,7 +130,7 @@ Prediction::Prediction(PhaseParts& shared)
   apply_choice();
 }
 
-void Prediction::apply_choice() {
+void PredictState::apply_choice() {
   for (const auto& advisor : advisors) {
     const auto choice = advisor->choice();
     if (!choice) continue;
@@ -139,13 +139,13 @@ void Prediction::apply_choice() {
   }
 }
 
-PredictorSet Prediction::make_predictors() const {
+PredictorSet PredictState::make_predictors() const {
   PredictorSet made(config(), parts.setup.make_predictor);
   made.choose(predictors.name());
   return made;
 }
 
-void Prediction::report_no_direction(PhaseOutcome& outcome) {
+void PredictState::report_no_direction(PhaseOutcome& outcome) {
   if (std::exchange(has_reported_no_direction, true)) return;
   outcome.warns = true;
   add_event(
@@ -157,7 +157,7 @@ void Prediction::report_no_direction(PhaseOutcome& outcome) {
           "\"merged\", or train without predictions (phases.max_predict_steps=0)"));
 }
 
-bool Prediction::compute_direction(PhaseOutcome& outcome) {
+bool PredictState::compute_direction(PhaseOutcome& outcome) {
   try {
     if (!line.compute_direction(parts.model, predictors.chosen())) return false;
     if (!has_held_snapshot) {
@@ -175,7 +175,7 @@ bool Prediction::compute_direction(PhaseOutcome& outcome) {
   return true;
 }
 
-void Prediction::observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+void PredictState::observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
   if (!predicts()) return;
   for (const auto& advisor : advisors) {
     const auto steps = static_cast<double>(parts.statistics.steps() + 1);
@@ -192,7 +192,7 @@ void Prediction::observe_update(const GradientMeasurement& measurement, PhaseOut
   }
 }
 
-void Prediction::count_cost(ExtrapolationAdvisor& advisor, PhaseOutcome& outcome) {
+void PredictState::count_cost(ExtrapolationAdvisor& advisor, PhaseOutcome& outcome) {
   const auto cost = advisor.take_cost(parts.full_flops);
   if (!cost) return;
   outcome.planning_cost = outcome.planning_cost.value_or(0) + *cost;
@@ -201,17 +201,17 @@ void Prediction::count_cost(ExtrapolationAdvisor& advisor, PhaseOutcome& outcome
   parts.statistics.planning_cost += *cost;
 }
 
-void Prediction::forget_direction() {
+void PredictState::forget_direction() {
   line.release(parts.model);
   trust.clear();
 }
 
-void Prediction::reset_predictors() {
+void PredictState::reset_predictors() {
   predictors = make_predictors();
   if (!extrapolation.open) forget_direction();
 }
 
-PredictGate::Allowance Prediction::allowance() const {
+PredictGate::Allowance PredictState::allowance() const {
   PredictGate::Allowance allowance = gate.allowance();
   const bool is_first = parts.statistics.predictions.made == 0 && !has_reported_no_direction;
   const bool is_free = is_first && (parts.setup.steps == 0 || config().trial_share == 0);
@@ -225,7 +225,7 @@ PredictGate::Allowance Prediction::allowance() const {
   return allowance;
 }
 
-double Prediction::estimated_cost(const PredictGate::Allowance& allowance) const {
+double PredictState::estimated_cost(const PredictGate::Allowance& allowance) const {
   const std::int64_t probes = std::min(config().probe_batches, allowance.steps);
   const std::int64_t forwards = allowance.steps + (2 + config().max_shrinks) * probes;
   const std::int64_t slopes = std::max<std::int64_t>(0, slopes_needed() - trust.count());
@@ -240,12 +240,12 @@ double Prediction::estimated_cost(const PredictGate::Allowance& allowance) const
          static_cast<double>(gradients);
 }
 
-std::int64_t Prediction::slopes_needed() const {
+std::int64_t PredictState::slopes_needed() const {
   return std::max<std::int64_t>(2, std::min(config().confidence_window, parts.config().full_steps));
 }
 
 /// Resets predictors if memory is too short to move all records.
-void Prediction::follow_extrapolation() {
+void PredictState::follow_extrapolation() {
   if (line.position() != 0) parts.model.weights().follow(line.directions(), line.position());
   try {
     predictors.follow(parts.model, line.directions(), line.position());
@@ -255,7 +255,7 @@ void Prediction::follow_extrapolation() {
   }
 }
 
-void Prediction::close_extrapolation() {
+void PredictState::close_extrapolation() {
   extrapolation.batches.clear();
   gate.finish_extrapolation(extrapolation);
   extrapolation.final_position = line.position();
@@ -273,7 +273,7 @@ void Prediction::close_extrapolation() {
   apply_choice();
 }
 
-void Prediction::save(State& state) const {
+void PredictState::save(State& state) const {
   visit_prediction(*this, StateWriter{state});
   predictors.save(state);
   for (const auto& advisor : advisors) advisor->save(state);
@@ -283,7 +283,7 @@ void Prediction::save(State& state) const {
   save_batches(state, kSavedBatches, extrapolation.batches);
 }
 
-void Prediction::load(const State& state) {
+void PredictState::load(const State& state) {
   extrapolation = {};
   visit_prediction(*this, StateReader{state});
   predictors = make_predictors();

@@ -186,8 +186,8 @@ class PredictorSet {
   std::size_t chosen_ = 0;
 };
 
-struct Prediction {
-  explicit Prediction(PhaseParts& shared);
+struct PredictState {
+  explicit PredictState(PhaseParts& shared);
 
   PhaseParts& parts;
   PredictorSet predictors;

@@ -73,7 +73,7 @@ class SkipBackwardMethod final : public Method {
   void replay(std::vector<Batch> batches, PhaseOutcome& outcome);
   GradientMeasurement decide(const Batch& batch, PhaseOutcome& outcome);
 
-  Prediction prediction_;
+  PredictState prediction_;
 };
 
 }  // namespace hybrid_trainer

@@ -52,7 +52,7 @@ constexpr const char* name_of(Recovery recovery) {
   return names[static_cast<std::size_t>(recovery)];
 }
 
-/// What one step computed and decided. Costs are in Full steps.
+/// Results and decisions of one step. Costs are in Full steps.
 struct StepOutcome {
   Phase phase = Phase::kWarmup;
   double loss =
