@@ -339,7 +339,8 @@ Value attribute_of(const Value& value, const std::string& name) {
     throw Problem(concat("\"", name, "\" of a ", type_of(value), " is not supported"));
   const bool is_dict = value.is<Mapping>(), is_text = value.is<std::string>();
   const bool is_method = (is_dict || is_text) && find_signature(methods(), name) != nullptr;
-  if (is_method && is_dict_method(name) == is_dict) return {Function{name, true}};
+  if (is_method && is_dict_method(name) == is_dict)
+    return {Function{name, std::make_shared<Value>(value)}};
   if (const auto* held = value.if_is<Loop>()) return of_loop(*held, name);
   const Dict* entries = entries_of(value);
   const Value* found = entries == nullptr ? nullptr : find(*entries, name);

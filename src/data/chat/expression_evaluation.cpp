@@ -119,7 +119,7 @@ void Variables::set(int name, Value value) {
 
 Value Variables::value_of(const Expression& name) {
   if (const Value* found = find(name.name)) return *found;
-  if (find_signature(functions(), name.text) != nullptr) return {Function{name.text}};
+  if (find_signature(functions(), name.text) != nullptr) return {Function{name.text, nullptr}};
   if (is_unsupported_name(name.text)) throw Problem(concat("\"", name.text, "\" is not supported"));
   return {Undefined{name.text}};
 }
@@ -299,7 +299,7 @@ Value ExpressionEvaluation::call(const Expression& node) {
   if (const auto* macro = function.if_is<std::shared_ptr<const Macro>>())
     return call_macro(**macro, node);
   const auto* builtin = function.if_is<Function>();
-  if (builtin == nullptr || builtin->is_method)
+  if (builtin == nullptr || builtin->self != nullptr)
     throw Problem(concat("\"", shortened(callee.text), "\" is not a function"));
   if (callee.text == "namespace") {
     namespaces_.push_back(named_values(node));

@@ -357,7 +357,10 @@ Extent extent_of(const Value& value) {
   if (const auto* held = value.if_is<std::string>()) return {.bytes = held->size()};
   if (const auto* held = value.if_is<Sequence>()) return held->extent;
   if (const auto* held = value.if_is<Mapping>()) return held->extent;
-  return {};
+  const auto* function = value.if_is<Function>();
+  if (function == nullptr || function->self == nullptr) return {};
+  const Extent self = extent_of(*function->self);
+  return {self.bytes, self.depth + 1};
 }
 
 Extent extent_of(const Dict& entries) {

@@ -88,7 +88,7 @@ struct Loop {
 /// A function of the environment, or a method of a value, by name.
 struct Function {
   std::string name;
-  bool is_method = false;
+  std::shared_ptr<const Value> self;  // null if the function is in the environment
 };
 
 /// Maximum bytes of a text, list or dict when written out.
