@@ -38,7 +38,7 @@ const std::map<std::string, Names> kLibraries{
      {"files", "data", "observability", "models", "model_files", "run", "compare", "tools",
       "tasks"}},
     {"boost/beast", {"observability"}},
-    {"boost/math", {"compare"}},
+    {"boost/math", {"run"}},
     {"boost/program_options", {"tools"}},
     {"boost/regex", {"model_files"}},
     {"cuda", {"core", "kernels"}},

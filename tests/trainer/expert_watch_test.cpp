@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_tensors.h"
 
