@@ -154,7 +154,7 @@ double RunSummary::prediction_cost() const {
 }
 
 void RunSummary::add_delayed_step(const StepRecord& record) {
-  if (!speculation) speculation.emplace();
+  if (!speculation) speculation = Speculation{};
   if (*record.lag > 0) ++speculation->steps;
   if (record.prediction_error) {
     ++speculation->errors;
@@ -169,7 +169,7 @@ void RunSummary::add_delayed_step(const StepRecord& record) {
 }
 
 void RunSummary::add_probe(const StepRecord& record) {
-  if (!learning_rate_finder) learning_rate_finder.emplace();
+  if (!learning_rate_finder) learning_rate_finder = RateFinder{};
   RateFinder& finder = *learning_rate_finder;
   finder.factor = *record.rate_factor;
   finder.learning_rate = std::max(finder.learning_rate, record.learning_rate);

@@ -111,11 +111,11 @@ void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& re
   const std::vector<bool> drawn =
       reinitialized_columns(which, requested, by_rows ? matrix.size(0) : columns);
   const RandomKey key = key_of(requested, which, RandomStream::kNewColumns);
-  const auto [mean, deviation] = moments_of(matrix);
+  const Moments moments = moments_of(matrix);
   for_each_element(matrix, [&](float& value, std::int64_t i) {
     if (drawn[static_cast<std::size_t>(by_rows ? i / columns : i % columns)])
-      value =
-          static_cast<float>(mean + deviation * random_normal(key, static_cast<std::uint64_t>(i)));
+      value = static_cast<float>(
+          moments.mean + moments.deviation * random_normal(key, static_cast<std::uint64_t>(i)));
   });
 }
 

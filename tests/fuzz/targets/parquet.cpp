@@ -1,3 +1,5 @@
+#include <map>
+
 #include <boost/json.hpp>
 
 #include "src/data/tables/row_formats.h"
