@@ -24,7 +24,7 @@ double sum_over_shares(std::int64_t n, const Body& body) {
 /// Column sums that threads accumulate over their own rows, in one line of `columns` per share.
 class ColumnSums {
  public:
-  /// For `rows` rows of `row_elements` elements.
+  /// Allocates the sums for `rows` rows of `row_elements` elements.
   ColumnSums(std::int64_t rows, std::int64_t row_elements, std::int64_t columns,
              const Stream& stream)
       : rows_(rows),
